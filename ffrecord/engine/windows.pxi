@@ -120,9 +120,10 @@ cdef void _run_mapping(void* argument) noexcept nogil:
         if windows.stopped:
             break
         file = windows.blocks.files[i]
-        if windows.table.files[file].fd < 0:
+        if not hold_if_open(windows.table, file):
             continue  # the file was closed meanwhile
-        if hold(windows.table, file, COPYING) == 0 and windows.table.files[file].blocks != NULL:
+        want_window(&windows.table.files[file])
+        if windows.table.files[file].blocks != NULL:
             start, computed = ffr_now_ns(), ffr_computed_ns()
             _map_block(&windows.table.files[file], windows.blocks.numbers[i])
             if _lacks_cpu(start, computed):

@@ -4,6 +4,7 @@ Arguments: two files, of which the second is damaged; or "load", for loaders and
 """
 
 import contextlib
+import gc
 import os
 import resource
 import shutil
@@ -216,6 +217,27 @@ def open_many(good: str, directory: str) -> FileReader:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def read_large(directory: str) -> None:
+    """Few of them may be open; a thread maps their blocks while others open and close them."""
+    rows = [bytes([i % 251]) * 4096 for i in range(2600)]  # files that are mapped block by block
+    with FileWriter(f"{directory}/large.ffr") as writer:
+        writer.write_many(rows)
+    with open_many(f"{directory}/large.ffr", directory) as reader:
+        works = [batches(reader, rows * MANY, seed) for seed in range(3)]
+        together(*works, *[one_by_one(reader, rows * MANY, seed) for seed in range(2)])
+
+
+def collect(path: str) -> None:
+    """The collector ends loops midway, in any order."""
+    for _ in range(BATCHES):
+        reader = FileReader(path)
+        begun = reader.iter_batches([range(reader.n)] * 5, 4)
+        next(begun)
+        begun.kept = reader.kept = [begun, reader]
+        del begun, reader
+        gc.collect()
+
+
 def main(good: str, bad: str) -> None:
     with FileReader(good, io="pread") as reader:
         samples = [sample.tobytes() for sample in reader.read(range(reader.n))]
@@ -234,6 +256,9 @@ def main(good: str, bad: str) -> None:
             share_iterators(reader, samples)
         with FileReader(bad, io=io) as reader:
             share_bad_samples(reader)
+    with tempfile.TemporaryDirectory() as directory:
+        read_large(directory)
+        collect(f"{directory}/large.ffr")
     assert _threads.stats()["done"] > 0
 
 
