@@ -95,7 +95,7 @@ cdef void _after_fork_child() noexcept nogil:
     # Leak the structs, a few kilobytes each: at the fork, other threads may have been anywhere in their use.
     _pool = NULL
     _made = _stale = _refused = 0
-    pthread_mutex_unlock(&_lock)
+    pthread_mutex_unlock(&_lock)  # this thread locked it before the fork; to initialise a locked mutex is undefined
 
 
 pthread_mutex_init(&_lock, NULL)

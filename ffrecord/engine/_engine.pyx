@@ -311,7 +311,7 @@ cdef class PendingBatch:
         return self.delivered, failures
 
 
-@no_gc  # see PendingBatch: here it would be the lists of mappings
+@no_gc  # else the collector may empty the lists of mappings while threads read from them
 cdef class Files:
     """Open files whose records share one numbering.
 

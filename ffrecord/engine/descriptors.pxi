@@ -63,7 +63,7 @@ cdef void _after_fork_parent() noexcept nogil:
 cdef void _after_fork_child() noexcept nogil:
     global _forks
     _forks += 1
-    pthread_mutex_unlock(&_lock)
+    pthread_mutex_unlock(&_lock)  # this thread locked it before the fork; to initialise a locked mutex is undefined
 
 
 pthread_mutex_init(&_lock, NULL)

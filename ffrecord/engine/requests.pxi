@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
 # Types that threads read and change without a lock: knowledge about a file system, or whether a batch is still wanted. Each
-# read returns some value that was written, and gives no guarantee about other data. Clang refuses to cast to them, which
-# Cython does where one meets a Python object, or another integer in a condition; a `shared_bool` is only true or not.
+# read returns some value that was written, and gives no guarantee about other data. Clang refuses casts to them. Cython
+# writes some where it converts them from or to Python objects, and in `and`, `or` and `switch` beside other integers: copy
+# to a plain `int` first. A `shared_bool` is only true or false, and needs no such copy.
 cdef extern from * nogil:
     """
     typedef _Atomic uint8_t ffr_shared_byte;

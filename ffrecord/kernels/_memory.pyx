@@ -85,6 +85,7 @@ cdef void _before_fork() noexcept nogil:
     ffr_lock_state(&_pool_lock)
 
 
+# In the child, too: this thread locked it before the fork, and to initialise a locked mutex is undefined.
 cdef void _after_fork() noexcept nogil:
     ffr_unlock_state(&_pool_lock)
 

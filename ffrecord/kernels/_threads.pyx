@@ -144,7 +144,7 @@ cdef void _leave() noexcept nogil:
 
 
 cdef void _after_fork_child() noexcept nogil:
-    _leave()
+    _leave()  # this thread locked it before the fork; to initialise a locked mutex is undefined
     _reset()
 
 

@@ -153,10 +153,13 @@ class SampleSlice(Sequence[Array]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return SampleSlice(self._reader, self._indices[index])
-        i = as_int64(index)
+        try:
+            i = operator.index(index)
+        except TypeError:
+            raise TypeError(describe_wrong("index", index, "an int or a slice")) from None
         if not -len(self) <= i < len(self):
             raise SampleIndexError(
-                f"index is {i}, expected {-len(self)} <= index < {len(self)}, the length of the slice"
+                f"index is {describe_int(i)}, expected {-len(self)} <= index < {len(self)}, the length of the slice"
             )
         return self._reader.read_one(self._indices[i])
 

@@ -482,7 +482,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         # An array of one element has `__index__` too, but asks for a list.
         if hasattr(index, "__index__") and not getattr(index, "shape", ()):
             return self.read_one(index)
-        if not hasattr(index, "__iter__"):  # names of members are for `read` of some stores
+        if not hasattr(index, "__iter__"):  # text has it: it goes to `read`, because some stores take names
             raise ArgumentTypeError(describe_wrong("index", index, "an int, a slice or a collection of ints"))
         several: Any = index
         return self.read(several)

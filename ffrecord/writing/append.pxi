@@ -155,7 +155,7 @@ def write_back(int fd, int64_t offset, int64_t size, bint wait):
     return result == 0
 
 
-@no_gc  # of `_kept`
+@no_gc  # the collector must not see what `_kept` refers to, see `_keep`
 cdef class Appender:
     """Base class of FileWriter: it appends samples to a descriptor, through two buffers that a thread empties.
 
@@ -207,8 +207,8 @@ cdef class Appender:
         """Have objects live until this one has ended, in place of those of an earlier call.
 
         The collector ends the objects of a cycle in any order, and a file that ends is closed. The thread would go on
-        writing to that descriptor, which another file may have by then. So the collector does not see these references:
-        for it, somebody else needs the objects. They must not refer to the writer, which would then never end.
+        writing to that descriptor, which another file may have by then. So the collector does not see these references,
+        and treats the objects as still in use. They must not refer to the writer, which would then never end.
         """
         self._kept = needed
 

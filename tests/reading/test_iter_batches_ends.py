@@ -274,11 +274,13 @@ for _ in range(20):
     begun.kept = cycle
     del begun, reader, cycle
     gc.collect()
+    with FileReader(sys.argv[1], io=sys.argv[2]) as reader:
+        assert [set(sample.tolist()) for sample in reader.read(range(3))] == [{1}, {2}, {3}]
 """
 
 
 @in_every_mode
 def test_the_collector_ends_them_midway(tmp_path, io):
     """In any order: memory that threads read into is there until they have ended."""
-    path = builders.write_samples(tmp_path / "a.ffr", [bytes(1 << 20)] * 40)
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes([i + 1]) * (1 << 20) for i in range(40)])
     children.run(COLLECTED, path, io, MALLOC_MMAP_THRESHOLD_="131072")

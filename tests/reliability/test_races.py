@@ -16,7 +16,6 @@ import pytest
 import sanitizers
 from sanitizers import ENGINE, SUFFIX
 
-# What is planted: a module, the file of it, text there, and what stands there instead.
 WITHOUT_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 SECTION = """        with critical_section(self):  # without a GIL, threads may not share the iterator over one iterable
             return self._next()
@@ -25,15 +24,23 @@ LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
 GIVEN_BACK = """    table.files[f].users -= 1
     crowded = table.files[f].users == 0 and table.held_count > table.held_most
 """
+ASKED = "        if not hold_if_open(windows.table, file):\n"
 DONE = """    task.state = DONE  # once the lock is released, the owner may free the task
     _done += 1
 """
+# What is planted: a module, the file of it, text there, and what stands there instead.
 PLANTED = {
     "users of a file counted without the lock": (
         "engine/_engine",
         "descriptors.pxi",
         LOCKED.format(GIVEN_BACK),
         GIVEN_BACK,
+    ),
+    "a file asked without the lock whether it is open": (
+        "engine/_engine",
+        "windows.pxi",
+        ASKED,
+        ASKED.replace("not hold_if_open", "windows.table.files[file].fd < 0 or not hold_if_open"),
     ),
     "a task done before the lock is had": (
         "kernels/_threads",

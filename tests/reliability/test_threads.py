@@ -3,6 +3,7 @@
 A writer is for one thread: others are refused while it is at work. All of this holds on a Python without a GIL, too.
 """
 
+import gc
 import os
 import queue
 import signal
@@ -295,6 +296,16 @@ def test_threads_that_wait_for_the_same_batch(equal_file: str) -> None:
         assert files.batches == 1
     del batch, files, work
     assert descriptors() == before
+
+
+def test_the_collector_does_not_see_what_threads_use(equal_file: str) -> None:
+    """It ends the objects of a cycle in any order: memory could be freed while threads read into it."""
+    files = Files([OpenedFile(equal_file, check=True)], "auto", 10)
+    batch = files.read_ahead(np.arange(100), True, False)
+    assert not gc.is_tracked(files)
+    assert not gc.is_tracked(batch)
+    batch.result()
+    files.close()
 
 
 def test_memory_goes_from_thread_to_thread() -> None:

@@ -202,4 +202,12 @@ DEFECTS = (
         ("test_iterated_arrays.py",),
         modules=("kernels._memory",),
     ),
+    Defect(
+        "collector-sees-what-threads-use",
+        "G6",
+        "ffrecord/engine/_engine.pyx",
+        "from cython cimport no_gc\n",
+        "from cython cimport no_gc_clear as no_gc\n",
+        ("test_threads.py::test_the_collector_does_not_see_what_threads_use",),
+    ),
 )
