@@ -86,6 +86,7 @@ def bytes_of(kept: Any) -> bytes:
     return bytes_of(kept[0]) if isinstance(kept, list) else bytes(kept)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the (shape|dtype):DeprecationWarning")  # by NumPy 2.5
 @pytest.mark.parametrize("io", builders.IO_MODES)
 @given(data=st.data())
 def test_each_has_the_bytes_of_its_sample(path: Path, io: str, data: st.DataObject) -> None:
