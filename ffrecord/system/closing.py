@@ -1,9 +1,11 @@
 """Opening and closing of objects with files: all or none, at the end of a `with` block, and when nobody closes them."""
 
 import contextlib
+import logging
+import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +19,8 @@ class Closable(Protocol):
     def close(self) -> object:
         """Release descriptors and mappings."""
 
+
+logger = logging.getLogger("ffrecord")
 
 T = TypeVar("T", bound=Closable)
 Self = TypeVar("Self")
@@ -68,11 +72,20 @@ class ClosedByWith:
         self.close()
 
 
+def log_loss(sentence: str, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+    """Log what is lost of a writer that nobody closed, except at the end of Python, where logging has ended.
+
+    The ResourceWarning that tells it, too, is one of those that Python hides by default.
+    """
+    if not finalizing():
+        logger.warning("%s; use it in a `with` block", escape_unprintable(sentence))
+
+
 class SingleFileWriter:
     """A base of writers of one file, which appears complete at `close`, or not at all.
 
     The end of a `with` block closes the writer; an exception discards everything. A writer that nobody closes is
-    discarded with a ResourceWarning.
+    discarded with a ResourceWarning and a line in the log.
 
     Subclasses define `close`, `_discard` and `_describe_unfinished`, and keep their temporary file in `_part`.
     """
@@ -104,7 +117,11 @@ class SingleFileWriter:
         """Discard a writer that nobody refers to any more. Return a warning in the process that opened it."""
         owned = self._part is not None and self._part.owned
         self._discard()
-        return f"{path}: nobody called close() on the writer, which discarded {written}" if owned else None
+        if not owned:
+            return None
+        sentence = f"{path}: nobody called close() on the writer, which discarded {written}"
+        log_loss(sentence)
+        return sentence
 
     def __enter__(self: Self) -> Self:
         return self

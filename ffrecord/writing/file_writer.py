@@ -22,7 +22,7 @@ from ffrecord.errors import (
 from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, named_calls, urls
-from ffrecord.system.closing import SingleFileWriter
+from ffrecord.system.closing import SingleFileWriter, log_loss
 from ffrecord.system.values import describe_wrong, iterator_of, path_text, whole_number
 from ffrecord.writing._buffers import Appender
 
@@ -456,6 +456,7 @@ class FileWriter(Appender, SingleFileWriter):
             outcome = "it was closed now"
         except OSError as error:
             outcome = f"nothing was published: {error}"
+            log_loss(f"{path}: {outcome}")
         return f"{path}: the writer was complete, but nobody called close(); {outcome}"
 
 

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 def test_row_12_a_writer_closed_short(tmp_path):
     """A program must live on, and get its own exception."""
     code = """
-import gc, os, sys, warnings
+import gc, logging, os, sys, warnings
 from ffrecord import FileWriter
 warnings.simplefilter("ignore", ResourceWarning)
+logging.disable()
 writer = FileWriter(sys.argv[1], 3)
 writer.write_one(b"x")
 try:

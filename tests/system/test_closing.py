@@ -54,7 +54,7 @@ def test_a_with_block_closes():
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_writers_publish_all_or_nothing(suffix: str, tmp_path: Path) -> None:
+def test_writers_publish_all_or_nothing(suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """All writers of one file end in the same ways."""
     path, writer_of = tmp_path / f"x.{suffix}", WRITERS[suffix]
 
@@ -73,6 +73,8 @@ def test_writers_publish_all_or_nothing(suffix: str, tmp_path: Path) -> None:
     with pytest.warns(ResourceWarning, match=rf"x\.{suffix}: nobody called close\(\) on the writer, which") as said:
         del writer
         gc.collect()
+    (line,) = caplog.messages  # Python hides the warning by default
+    assert f"x.{suffix}: nobody called close() on the writer, which discarded" in line and "`with` block" in line
     assert said[0].filename == __file__ and list(tmp_path.iterdir()) == []
 
     with writer_of(path) as writer:
